@@ -190,8 +190,8 @@ pub enum Event {
 pub enum Action {
     /// A policy decided; the fills up to the next decision carry it out. For `explain` and metrics.
     Decided(Decision),
-    /// What the policy weighed for the next decision, if it says so and
-    /// [`Config::explain`](crate::Config::explain) is set.
+    /// What the policy weighed for the next decision. Only with
+    /// [`Config::explain`](crate::Config::explain), and for policies that record it.
     Weighed(Weighed),
     /// Read a range into frames ([`Cache::fill_frames`](crate::Cache::fill_frames)). Complete it
     /// with exactly one [`Event::Filled`].

@@ -31,9 +31,9 @@ const ROWS_A_REPORT: u64 = 4096;
 The trace is CSV with the header time_ns,pid,op,file,offset,length, where offsets and lengths count bytes, or has any other \
 format that `bowwave import` knows. Reads are processed page by page (4096 bytes), with one readahead state for each (pid, file). \
 Each page of a 'load' or 'store' faults, as if it were not mapped. With the policy stream, a file has one state for all \
-processes, and each line has the candidates that it weighed: their pages, the expected gain, and what became of them. JSON also has \
-the scores of its detectors, from 0 to 15. With --device a simulated device serves the trace, and gains are known. Memory is \
-unlimited: only 'evict' rows remove pages. Without --device, requests take no time. The advice 'willneed', 'random' and 'sequential' takes effect, \
+processes, and the first line of a decision has the candidates: their pages, the expected gain, and what became of them. JSON also has \
+the scores of its detectors, from 0 to 15. Memory is unlimited and requests take no time: only 'evict' rows remove pages. With \
+--device, the trace is replayed on a simulated device, so gains are known; a file then ends with its last access. The advice 'willneed', 'random' and 'sequential' takes effect, \
 and so does 'plan', which appends a range to the reader's plan; length 0 ends the plan. Other rows only count.
 
 cluster, vma and adaptive are swap policies. Each (pid, file) is a region of anonymous memory, and an offset is an \
@@ -134,7 +134,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None => Policy::Stream,
     };
     if let Some(device) = &args.dispatched.device {
-        return simulated::run(args, policy, device).map(note_left_out);
+        let left_out = simulated::run(args, policy, device)?;
+        if left_out > 0 {
+            note!("{left_out} rows are writes, stores or syncs and were left out");
+        }
+        return Ok(());
     }
     let explainer = Explainer::new(policy, args.ra_pages, args.file_pages)?;
     let mut output = Output::stdout();

@@ -25,7 +25,7 @@ pub struct Costs {
     /// one beside others; 0 while unknown.
     alone_ns: u64,
     beside_ns: u64,
-    /// Nanoseconds that a demand fill after a cached page takes, without the time of its pages; 0
+    /// Nanoseconds that a demand fill takes that continues a run, without the time of its pages; 0
     /// while unknown. Long fills do not count.
     onward_ns: u64,
     /// Reads that wait now.
@@ -37,7 +37,7 @@ pub struct Costs {
 pub(crate) struct DemandFill {
     /// It was requested while no other was in flight.
     pub(crate) alone: bool,
-    /// It continues a run: the page before it is cached.
+    /// It continues a run: when it ends, the page before it is cached or in flight.
     pub(crate) follows: bool,
 }
 
@@ -102,7 +102,7 @@ impl Costs {
     pub(crate) fn gain_ns(&self, requests: u64, pages: u64) -> Option<i64> {
         let (cost_ns, saved_ns) = self.times_ns(requests, pages);
         let gain_ns = i128::from(saved_ns) - i128::from(cost_ns);
-        self.are_known().then(|| i64::try_from(gain_ns).unwrap_or(i64::MAX))
+        self.are_known().then(|| gain_ns.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
     }
 
     /// What `pages` pages cost, and what `requests` short requests take.

@@ -292,7 +292,8 @@ pub struct Plans {
     /// With [`Capabilities::every_access`]: the page of this request at which the policy is called
     /// next. Not again if it is at or before the accessed page, or outside the request.
     pub next: PageIndex,
-    /// What the policy weighed; `None` if no one asks ([`Config::explain`]).
+    /// What the policy weighed at a miss or a mark; `None` without [`Config::explain`]. Calls for
+    /// other reasons must not add to it.
     pub weighed: Option<Box<Weighed>>,
     /// Bitmap of events.
     noted: u16,

@@ -148,8 +148,8 @@
 //! A device with a head serves one request after the other, so readahead delays all readers. There
 //! ([`seeks`](StreamConfig::seeks)) a readahead request has at most the pages that take as long as
 //! a request that continues a run, times the odds: used pages of the file's readahead for each
-//! unused one. The demand requests that it is expected to save continue runs, too. They must take
-//! at least as long as the readahead request: often the head is already there.
+//! unused one. The demand requests that it is expected to save must take at least as long as the
+//! readahead request. They continue runs, too, and are fast where the head is already there.
 //! Extensions of a demand request are exempt from the second rule. The odds never refuse the
 //! smallest length, so they can rise again.
 //!
@@ -268,7 +268,7 @@ pub struct Stream {
     places: place::Places,
     /// Further plans of the last decision, in reverse order.
     more: Vec<Plan>,
-    /// What this decision weighed, if someone asks.
+    /// What this decision weighed, with [`Config::explain`](crate::Config::explain).
     weighed: Option<Box<Weighed>>,
     /// Pace of all streams of the file together.
     pace: Pace,
@@ -512,7 +512,7 @@ impl Stream {
                 self.window_down(at, wanted, size, Reason::Lookahead, view)
             }
             Direction::Stride(blocks) => {
-                entry.come_by(blocks.steps_to(entry.lo, page).0);
+                entry.advance_by(blocks.steps_to(entry.lo, page).0);
                 self.window_strided(at, wanted, view)
             }
             Direction::Expected => wanted.nothing(Reason::Jumps),

@@ -33,7 +33,7 @@ named_enum! {
     /// What became of a candidate.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub enum Verdict {
-        /// It is read ahead.
+        /// It is read ahead, as far as its pages are neither cached nor beyond the file.
         Chosen = "chosen",
         /// It would cost more time than it is expected to save.
         NoGain = "no_gain",
@@ -49,7 +49,7 @@ named_enum! {
 pub struct WeighedCandidate {
     /// What may be read ahead.
     pub candidate: Candidate,
-    /// Pages of it, at most; of a chosen window: the pages that the budget covers.
+    /// Pages of it; of a chosen window, those that the budget covers.
     pub pages: u64,
     /// Expected gain in nanoseconds: the waiting that it saves, less what its pages cost. `None`
     /// while costs are unknown, and where the score of a detector decides.
@@ -58,8 +58,9 @@ pub struct WeighedCandidate {
     pub verdict: Verdict,
 }
 
-/// What a policy weighed in one call. Candidates are in the order in which they were considered:
-/// the first one that pays and that the budget covers is read ahead.
+/// What a policy weighed in one call. Candidates are in the order in which they were considered.
+/// Usually the first one that pays and that the budget covers is read ahead; jumps may come beside
+/// another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weighed {
     /// How well each detector of `stream` has predicted so far.

@@ -122,7 +122,7 @@ impl Scene {
                 Action::Accepted { .. } | Action::WriteOut(_) | Action::PromoteWrite { .. } => {
                     unreachable!("nobody writes here")
                 }
-                Action::Weighed(_) => unreachable!("no one asks"),
+                Action::Weighed(_) => unreachable!("without `explain`"),
             });
         }
         lines

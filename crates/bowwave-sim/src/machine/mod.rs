@@ -317,7 +317,7 @@ impl Machine {
 
     /// Takes the decisions so far, in order; none without [`Config::explain`].
     pub fn take_explained(&mut self) -> Vec<Explained> {
-        self.explained.take().map(|explained| explained.list).unwrap_or_default()
+        self.explained.as_mut().map(|explained| std::mem::take(&mut explained.list)).unwrap_or_default()
     }
 
     /// Time of the next event. Device events count while a process has work left.

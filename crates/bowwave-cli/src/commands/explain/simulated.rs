@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args, policy: Policy, device: &str) -> Result<u64, Fail
             lines.decision(&ReadaheadLine {
                 access: *access,
                 pid: stream.pid,
-                file: rows.file_name(stream.file),
+                file: rows.file_name(explained.decision.file.0),
                 decision: &explained.decision,
                 submitted: &explained.submitted,
                 weighed: explained.weighed.as_ref(),

@@ -103,7 +103,7 @@ impl Entry {
     }
 
     /// Records that the reader of a strided stream came to a later block as predicted.
-    pub(super) fn come_by(&mut self, steps: i64) {
+    pub(super) fn advance_by(&mut self, steps: i64) {
         let Direction::Stride(mut blocks) = self.direction else { return };
         self.proven = self.proven.saturating_add(steps.clamp(0, 255) as u8);
         self.consumed = self.consumed.saturating_add(blocks.pages.saturating_mul(steps.unsigned_abs()));
@@ -113,12 +113,12 @@ impl Entry {
 
     /// Records hits: the reader of a strided stream came to the last block whose first page was
     /// used.
-    pub(super) fn come_to_used(&mut self, view: &View<'_>) {
+    pub(super) fn advance_to_last_used(&mut self, view: &View<'_>) {
         let Direction::Stride(blocks) = self.direction else { return };
         let ahead = blocks.steps_to(self.lo, self.edge).0;
         let is_used = |&steps: &i64| view.is_used(PageIndex(blocks.start(self.lo, steps)));
         if let Some(steps) = (1..ahead).rev().find(is_used) {
-            self.come_by(steps);
+            self.advance_by(steps);
         }
     }
 

@@ -38,15 +38,17 @@ impl Stream {
     pub(super) fn continues(&mut self, read: u64, wanted: &Wanted, view: &View<'_>) -> bool {
         let continues = self.runs.continues(read, of_a_page(wanted, view));
         // A window that pays is recorded with the pages that it gets.
-        if !continues && self.weighed.is_some() {
+        if !continues {
             self.weigh_end(read, wanted, view);
         }
         continues
     }
 
     /// Records that a run of `read` pages is not read ahead.
-    #[cold]
     pub(super) fn weigh_end(&mut self, read: u64, wanted: &Wanted, view: &View<'_>) {
+        if self.weighed.is_none() {
+            return;
+        }
         let gain = self.gain_of_run(read, read, wanted, view);
         self.weigh(Candidate::NextWindow, read, gain, Verdict::NoGain);
     }
@@ -57,12 +59,12 @@ impl Stream {
         known.then(|| self.runs.gain(read, of_a_page(wanted, view)).saturating_mul(pages.cast_signed()))
     }
 
-    /// Records a window of the stream at `at`, of which the budgets granted `pages` pages.
+    /// Records a window of `asked` pages of the stream at `at`, of which `granted` are read.
     #[cold]
     pub(super) fn weigh_window(
         &mut self,
         at: usize,
-        pages: u64,
+        (asked, granted): (u64, u64),
         refused: Verdict,
         wanted: &Wanted,
         view: &View<'_>,
@@ -76,12 +78,14 @@ impl Stream {
             _ if entry.lo == 0 && entry.window == 0 => Candidate::FirstWindow,
             _ => Candidate::NextWindow,
         };
-        let by_run = candidate == Candidate::NextWindow;
+        let (pages, verdict) = if granted > 0 { (granted, Verdict::Chosen) } else { (asked, refused) };
+        // On a device with a head, windows are judged by what the device does meanwhile, too.
+        let by_run = candidate == Candidate::NextWindow && !self.config.seeks;
         let gain = by_run.then(|| self.gain_of_run(read, pages, wanted, view)).flatten();
-        self.weigh(candidate, pages, gain, if pages > 0 { Verdict::Chosen } else { refused });
+        self.weigh(candidate, pages, gain, verdict);
     }
 
-    /// Records a candidate, if someone asks.
+    /// Records a candidate, with [`Config::explain`](crate::Config::explain).
     pub(super) fn weigh(&mut self, candidate: Candidate, pages: u64, gain_ns: Option<i64>, verdict: Verdict) {
         if let Some(weighed) = &mut self.weighed {
             weighed.candidates.push(WeighedCandidate { candidate, pages, gain_ns, verdict });

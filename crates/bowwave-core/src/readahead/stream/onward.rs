@@ -282,8 +282,8 @@ impl Stream {
         // number of requests counts.
         let waits = view.costs.are_known() && !self.config.seeks;
         let entry = self.table.get(at);
-        if waits {
-            entry.come_to_used(view);
+        if waits && readers <= 1 && !entry.over {
+            entry.advance_to_last_used(view);
         }
         let Direction::Stride(blocks) = entry.direction else { return wanted.alone() };
         let block = blocks.pages;

@@ -287,7 +287,7 @@ impl Stream {
         let least = least(wanted);
         if view.congested && !joined || pages == 0 {
             if pages > 0 && self.weighed.is_some() {
-                self.weigh_window(at, 0, Verdict::NoBudget, wanted, view);
+                self.weigh_window(at, (pages, 0), Verdict::NoBudget, wanted, view);
             }
             return 0;
         }
@@ -326,17 +326,16 @@ impl Stream {
         // A strided reader may stop at any block: at most half of its pages are then waste. Two
         // windows hold few long blocks, so these have the whole budget.
         let has_short_blocks = (1..=tuning().in_order).contains(&block);
-        let most = if has_short_blocks && takes_time {
-            first.max(consumed / 2)
-        } else {
-            self.reach(at, wanted, view)
-        };
-        let budget = (first + share).min(most);
+        let is_cautious = has_short_blocks && takes_time;
+        let reach = if is_cautious { u64::MAX } else { self.reach(at, wanted, view) };
+        let stops = if is_cautious { first.max(consumed / 2) } else { u64::MAX };
+        let budget = (first + share).min(stops).min(reach);
         // The first windows of a stream are outside the file's budget until the file's budget is
         // used up.
         let own = (max * tuning().stream_windows).saturating_sub(ahead);
         let file = if file > 0 { file.saturating_add(own) } else { 0 };
-        let most = budget.saturating_sub(ahead).min(file).min(view.free).min(self.odds(least, view));
+        let (odds, asked) = (self.odds(least, view), pages);
+        let most = budget.saturating_sub(ahead).min(file).min(view.free).min(odds);
         let pages = match most {
             most if pages <= most => pages,
             most if most >= max && near => most / max * max,
@@ -345,10 +344,13 @@ impl Stream {
             _ => 0,
         };
         let pays = joined || self.pays_on_a_head(pages, ahead, wanted.end - wanted.first, view);
-        let refused = if pays { Verdict::NoBudget } else { Verdict::NoGain };
         let granted = if pays { pages } else { 0 };
         if self.weighed.is_some() {
-            self.weigh_window(at, granted, refused, wanted, view);
+            // Chances limit the reach of a run, and the odds a request of a disk.
+            let is_limit = reach.saturating_sub(ahead).min(odds) <= most;
+            let by_chance = is_limit || pages > 0 && !pays;
+            let refused = if by_chance { Verdict::NoGain } else { Verdict::NoBudget };
+            self.weigh_window(at, (asked, granted), refused, wanted, view);
         }
         granted
     }

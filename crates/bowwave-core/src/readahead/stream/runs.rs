@@ -25,7 +25,7 @@ pub(super) struct Runs {
     /// Ended runs by length. Index 0 has runs of 1 page, index 1 is unused, and then follow 2, 3, 4
     /// to 5, 6 to 7, 8 to 11 pages, and so on.
     ended: [u16; SIZES],
-    /// Their sum.
+    /// The sum of `ended`.
     counted: u64,
 }
 
@@ -156,11 +156,11 @@ impl Runs {
         let [ended, doubled] = self.outcomes(pages);
         let benefit = benefit.min(cost.saturating_mul(tuning().seldom));
         let gain = i128::from(doubled) * i128::from(benefit) - i128::from(ended) * i128::from(cost);
-        i64::try_from(gain / i128::from(ended + doubled)).unwrap_or(i64::MAX)
+        (gain / i128::from(ended + doubled)).clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 
-    /// Runs that ended before they doubled, from the power of two below `pages` on, and runs that
-    /// doubled, and one more.
+    /// Two numbers: the runs that ended before they doubled, from the power of two below `pages`,
+    /// and one more than the runs that doubled.
     fn outcomes(&self, pages: u64) -> [u64; 2] {
         let at = counter_of(pages);
         // Most runs are short, and have few counters below theirs.
