@@ -387,7 +387,6 @@ impl MachineKeys {
             failing: self.failing,
             check: self.check,
             until,
-            explain: false,
             ..Common::default()
         })
     }

@@ -89,6 +89,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     dispatched: scheduler::SchedulerArgs,
 
+    /// A simulated device, as `replay` has it: the policy measures what its requests cost. With
+    /// --scheduler, hdd by default
+    #[arg(long, value_name = "DEVICE", value_parser = scheduler::device)]
+    device: Option<String>,
+
     /// Explain readahead across files instead: what stream reads ahead when files are opened
     #[arg(long, conflicts_with_all = ["policy", "scheduler", "device"])]
     across_files: bool,
@@ -124,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let policy = match args.policy {
         Some(values::Explained::Swap(policy)) => {
-            if args.dispatched.device.is_some() {
+            if args.device.is_some() {
                 return Err(Failure::usage("--device is for policies of files, and for --scheduler")
                     .try_this("bowwave replay PLAN, whose [swap] has devices"));
             }
@@ -133,7 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(values::Explained::Files(policy)) => policy,
         None => Policy::Stream,
     };
-    if let Some(device) = &args.dispatched.device {
+    if let Some(device) = &args.device {
         let left_out = simulated::run(args, policy, device)?;
         if left_out > 0 {
             note!("{left_out} rows are writes, stores or syncs and were left out");
@@ -173,6 +178,16 @@ fn explain(mut explainer: Explainer, input: Input, mut lines: Lines<'_>) -> Resu
     })
 }
 
+/// Opens a trace, and returns its size in bytes if it is a file.
+fn open(path: &Path, format: Option<Format>) -> Result<(Import, Option<u64>), Failure> {
+    trace::open(path, format, &Options::default()).map_err(|failure| {
+        if trace::is_stdin(path) {
+            return failure;
+        }
+        failure.try_this("the path of a trace, or - for standard input")
+    })
+}
+
 /// An open trace.
 struct Input {
     /// Its name in errors.
@@ -187,14 +202,8 @@ struct Input {
 
 impl Input {
     fn open(path: &Path, format: Option<Format>) -> Result<Self, Failure> {
-        let opened = trace::open(path, format, &Options::default());
-        let (name, opened) = if trace::is_stdin(path) {
-            (trace::STDIN.to_owned(), opened)
-        } else {
-            let remedy = |failure: Failure| failure.try_this("the path of a trace, or - for standard input");
-            (path.display().to_string(), opened.map_err(remedy))
-        };
-        let (mut rows, total) = opened?;
+        let (mut rows, total) = open(path, format)?;
+        let name = if trace::is_stdin(path) { trace::STDIN.to_owned() } else { path.display().to_string() };
         let mut first = Record::default();
         let first = rows.read(&mut first).map_err(Failure::failed)?.then_some(first);
         Ok(Self { name, first, rows, total })

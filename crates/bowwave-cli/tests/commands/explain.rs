@@ -219,6 +219,9 @@ fn a_device_is_for_policies_of_files() {
     assert!(swap.contains("--device is for policies of files"), "{swap}");
     assert!(refused(&["--device", "floppy"]).contains("floppy"));
     assert!(refused(&["--across-files", "--device", "s3"]).contains("--device"));
+    let missing = bowwave().args(["explain", "no/trace", "--device", "s3"]).output().expect("bowwave runs");
+    let missing = String::from_utf8(missing.stderr).expect("text");
+    assert!(missing.contains("no/trace") && missing.contains("the path of a trace"), "{missing}");
     let found =
         run_with_input(bowwave().args(["explain", "-", "--device", "s3", "--json"]), trace.as_bytes());
     assert_eq!(lines(&found).len(), 1, "a load is read: {found}");

@@ -194,8 +194,7 @@ impl Cache {
         let now = self.now;
         let since = |then: Instant| now.0.saturating_sub(then.0);
         let demanded = fill.urgency == Urgency::Demand && fill.overtaken.is_none();
-        // A store that takes no time has no costs.
-        if !failed && now > fill.requested_at {
+        if !failed {
             let before = range.start.0.checked_sub(1).map(PageIndex);
             let follows = |page| self.table.get(fill.file, page).frame().is_some();
             let demand =

@@ -47,8 +47,11 @@ impl Costs {
         Self { short_ns: 0, page_ns: 0, alone_ns: 0, beside_ns: 0, onward_ns: 0, waiting: 0 }
     }
 
-    /// A fill of `pages` pages took this long.
+    /// A fill of `pages` pages took this long. A store that takes no time has no costs.
     pub(crate) fn filled(&mut self, pages: u64, took_ns: u64, demand: Option<DemandFill>) {
+        if took_ns == 0 {
+            return;
+        }
         if pages <= SHORT_PAGES {
             self.short_ns = mean(self.short_ns, took_ns);
             match demand {
@@ -150,6 +153,8 @@ mod tests {
     fn a_request_is_worth_the_pages_that_take_as_long() {
         let mut costs = Costs::new();
         assert_eq!(costs.pages_per_request(), 0, "nothing is known");
+        costs.filled(1, 0, None);
+        assert_eq!(costs.pages_per_request(), 0, "a store that takes no time");
         costs.filled(1, 30_000_000, None);
         assert_eq!(costs.pages_per_request(), 256, "no long fill has ended");
         costs.filled(256, 256 * 100_000, None);

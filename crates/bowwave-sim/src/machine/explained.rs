@@ -1,14 +1,12 @@
 //! Decisions with what led to them, for `explain`.
 
-use bowwave_core::{Decision, Instant, PageRange, Weighed};
+use bowwave_core::{Decision, PageRange, Weighed};
 
 use super::ProcessId;
 
 /// A decision of the machine's policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// When it was made.
-    pub at: Instant,
     /// The process that read.
     pub process: ProcessId,
     /// Accesses that the process had begun, the current one included.
@@ -33,9 +31,9 @@ impl Decisions {
         self.weighed = Some(weighed);
     }
 
-    pub(super) fn decided(&mut self, at: Instant, (process, accesses): (ProcessId, u64), decision: Decision) {
+    pub(super) fn decided(&mut self, process: ProcessId, accesses: u64, decision: Decision) {
         let weighed = self.weighed.take();
-        self.list.push(Explained { at, process, accesses, decision, weighed, submitted: Vec::new() });
+        self.list.push(Explained { process, accesses, decision, weighed, submitted: Vec::new() });
     }
 
     pub(super) fn requested(&mut self, range: PageRange) {

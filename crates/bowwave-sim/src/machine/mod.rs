@@ -460,7 +460,7 @@ impl Machine {
                     Action::Decided(decision) => {
                         if let Some(explained) = &mut self.explained {
                             let accesses = self.processes[self.owner.0 as usize].begun;
-                            explained.decided(self.now, (self.owner, accesses), decision);
+                            explained.decided(self.owner, accesses, decision);
                         }
                         self.recorder.decision(self.now, &decision);
                     }

@@ -26,11 +26,6 @@ pub(super) struct SchedulerArgs {
     #[arg(long, value_name = "NAME", value_parser = known)]
     pub(super) scheduler: Option<String>,
 
-    /// A simulated device, as `replay` has it: the policy measures what its requests cost. With
-    /// --scheduler hdd by default
-    #[arg(long, value_name = "DEVICE", value_parser = device)]
-    pub(super) device: Option<String>,
-
     /// Queue depth of the device; by default its own (depth or slots)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), requires = "scheduler")]
     device_depth: Option<u32>,
@@ -44,7 +39,7 @@ fn known(text: &str) -> Result<String, String> {
     bowwave_baselines::scheduler(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
-fn device(text: &str) -> Result<String, String> {
+pub(super) fn device(text: &str) -> Result<String, String> {
     DeviceSpec::open(text, &ALGORITHMS).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
@@ -58,9 +53,8 @@ fn priority(text: &str) -> Result<(u64, Priority), String> {
 
 impl SchedulerArgs {
     /// The device and its scheduler, fully configured.
-    fn setup(&self, scheduler: &str) -> Result<(DeviceSpec, SchedulerConfig), Failure> {
-        let spec =
-            DeviceSpec::open(self.device.as_deref().unwrap_or("hdd"), &ALGORITHMS).map_err(Failure::usage)?;
+    fn setup(&self, scheduler: &str, device: &str) -> Result<(DeviceSpec, SchedulerConfig), Failure> {
+        let spec = DeviceSpec::open(device, &ALGORITHMS).map_err(Failure::usage)?;
         let spec = match self.device_depth {
             None => spec,
             Some(depth) => spec.with_depth(depth).map_err(Failure::usage)?,
@@ -84,7 +78,7 @@ impl SchedulerArgs {
 
 /// Serves the trace and prints the dispatches; returns the number of skipped rows.
 pub(super) fn run(args: &super::Args, scheduler: &str) -> Result<u64, Failure> {
-    let (spec, scheduler) = args.dispatched.setup(scheduler)?;
+    let (spec, scheduler) = args.dispatched.setup(scheduler, args.device.as_deref().unwrap_or("hdd"))?;
     let layout = Layout::read(Input::open(&args.trace, args.format)?, args.file_pages)?;
     let mut server = Server::new(Setup {
         policy: match args.policy {

@@ -10,17 +10,16 @@ use bowwave_core::Policy;
 use bowwave_core::explain::ReadaheadLine;
 use bowwave_sim::replay::{self, Workload};
 use bowwave_sim::sweep::{Case, Common};
-use bowwave_trace::import::Options;
 
 use super::files::Lines;
-use super::{Args, trace};
+use super::{Args, open, trace};
 use crate::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
 
 /// Reads the trace and prints the decisions; returns the number of skipped rows.
 pub(super) fn run(args: &Args, policy: Policy, device: &str) -> Result<u64, Failure> {
-    let (import, total) = trace::open(&args.trace, args.format, &Options::default())?;
+    let (import, total) = open(&args.trace, args.format)?;
     let mut progress = Progress::bytes("reading", total);
     let (rows, repairs) =
         replay::compact(import, &args.trace, |bytes| progress.at(bytes)).map_err(Failure::failed)?;

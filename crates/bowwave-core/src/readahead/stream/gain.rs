@@ -5,8 +5,8 @@ use super::{Direction, Stream, Wanted};
 use crate::readahead::{Candidate, FileRequests, Verdict, View, WeighedCandidate};
 
 impl Stream {
-    /// Whether a candidate is read: its `pages` take at most as long as the requests that it saves
-    /// (times [`FileRequests::ONE`]), and the budget allows them.
+    /// Whether a candidate is read: its `pages` take at most as long as the `saved` requests, in
+    /// the unit of [`FileRequests::ONE`], and the budget allows them.
     pub(super) fn accepts(&mut self, candidate: Candidate, saved: u64, pages: u64, view: &View<'_>) -> bool {
         let pays = view.costs.pays(saved, FileRequests::ONE.saturating_mul(pages));
         let verdict = match pays {
@@ -21,7 +21,8 @@ impl Stream {
         verdict == Verdict::Chosen
     }
 
-    /// As [`accepts`](Self::accepts), for a candidate that a trusted detector predicts.
+    /// Whether a candidate that a trusted detector predicts is read: the budget allows its `pages`
+    /// beside the `planned` ones of this decision.
     pub(super) fn accepts_predicted(
         &mut self,
         candidate: Candidate,

@@ -326,9 +326,8 @@ impl Stream {
         // A strided reader may stop at any block: at most half of its pages are then waste. Two
         // windows hold few long blocks, so these have the whole budget.
         let has_short_blocks = (1..=tuning().in_order).contains(&block);
-        let is_cautious = has_short_blocks && takes_time;
-        let reach = if is_cautious { u64::MAX } else { self.reach(at, wanted, view) };
-        let stops = if is_cautious { first.max(consumed / 2) } else { u64::MAX };
+        let stops = if has_short_blocks && takes_time { first.max(consumed / 2) } else { u64::MAX };
+        let reach = self.reach(at, wanted, view);
         let budget = (first + share).min(stops).min(reach);
         // The first windows of a stream are outside the file's budget until the file's budget is
         // used up.
@@ -387,7 +386,8 @@ impl Stream {
         let onward = view.costs.pages_per_onward_request();
         let [pages, request, worth, onward, used, all] =
             [pages, request, worth, onward, used, all].map(u128::from);
-        // In times of a page. Between two requests of its run, the head may go elsewhere.
+        // In times of a page. The head is often there already for a saved request, and seldom for
+        // the readahead request.
         let saved = pages.saturating_mul(onward + request).saturating_mul(used);
         saved >= (worth + pages).saturating_mul(request).saturating_mul(all)
     }
